@@ -280,7 +280,8 @@ pub struct Progress {
     pub computed: bool,
     pub furthest: (u32, u64),
     pub last_saved: Option<(u32, u64)>,
-    /// Furthest point at which a fault or a loss recovered in place happened. Iterations before this point may be computed again.
+    /// Furthest point before a fault, or before a loss after which the ranks resumed in place at an earlier point, until the run
+    /// reaches it again. Up to this point iterations are computed again.
     pub aim: Option<(u32, u64)>,
     /// Whether the run has made progress since the last fault.
     advanced: bool,
@@ -344,9 +345,13 @@ impl RunState {
                 // All grid positions compute in this attempt, and each is on a node that is not lost.
                 self.stale.extend(self.lost.iter().cloned());
                 self.computed_on = self.placed.clone();
-                self.reach(*test, *iteration)
+                self.reach(*test, *iteration);
+                self.progress.aim.take_if(|aim| (*test, *iteration) >= *aim);
             }
-            Event::CaughtUp { test, iteration, .. } => self.reach(*test, *iteration),
+            Event::CaughtUp { test, iteration, .. } => {
+                self.reach(*test, *iteration);
+                self.progress.aim = None;
+            }
             Event::MemoryRemoved { node, .. } => {
                 self.stale.remove(node);
             }
@@ -370,9 +375,11 @@ impl RunState {
                     advanced: std::mem::take(&mut self.progress.advanced),
                 });
             }
-            Event::GoneOn { test, iteration, .. } => {
+            Event::GoneOn { test, iteration, boundary, .. } => {
                 self.reach(*test, *iteration);
-                self.progress.aim = self.progress.aim.max(Some((*test, *iteration)));
+                if boundary.is_some_and(|boundary| boundary < *iteration) {
+                    self.progress.aim = self.progress.aim.max(Some((*test, *iteration)));
+                }
                 self.history.gone_on += 1;
                 self.history.gone_on_last += 1;
             }

@@ -42,13 +42,10 @@ const LAST_LOOK: Duration = Duration::from_millis(250);
 /// Test and iteration that a rank has reached.
 type Front = (u32, u64);
 
-/// Timing and aim of one attempt's watch.
+/// Timing of one attempt's watch.
 struct Timing {
     /// Nodes with ranks.
     placed: BTreeSet<usize>,
-    /// Furthest point that an earlier attempt has reached, until this attempt reaches it. Up to this point iterations are
-    /// computed again.
-    aim: Option<Front>,
     /// Time at which the supervisor last asked for the launcher's files.
     looked: Instant,
     /// Time since which the I/O thread has been reading the files, if it still reads.
@@ -117,11 +114,11 @@ impl Supervisor<'_> {
             self.attempt.ranks_seen |= self.watch.has_seen_ranks();
             self.ranks.seen |= self.attempt.ranks_seen;
             for verdict in verdicts {
-                if let Some(end) = self.act_on(verdict, &mut timing)? {
+                if let Some(end) = self.act_on(verdict)? {
                     return Ok(end);
                 }
             }
-            self.note_caught_up(&mut timing)?;
+            self.note_caught_up()?;
             if looks && let Some(why) = self.halting()? {
                 return Ok(End::Halted { why });
             }
@@ -145,7 +142,6 @@ impl Supervisor<'_> {
         let now = Instant::now();
         Ok(Timing {
             placed,
-            aim: self.state.progress.aim,
             looked: now,
             looking: None,
             slow_disk_told: false,
@@ -155,14 +151,15 @@ impl Supervisor<'_> {
     }
 
     /// Notes once that the run has reached its earlier furthest point again.
-    fn note_caught_up(&mut self, timing: &mut Timing) -> anyhow::Result<()> {
+    fn note_caught_up(&mut self) -> anyhow::Result<()> {
         let (test, iteration) = self.watch.ranks.front();
-        let computes = self.attempt.computing_since.is_some();
-        if timing.aim.take_if(|aim| computes && (test, iteration) >= *aim).is_none() {
-            return Ok(());
+        let aim = self.state.progress.aim.filter(|_| self.attempt.computing_since.is_some());
+        match aim {
+            Some(aim) if (test, iteration) >= aim => {
+                self.note(Event::CaughtUp { attempt: self.state.attempts, test, iteration })
+            }
+            _ => Ok(()),
         }
-        let attempt = self.state.attempts;
-        self.note(Event::CaughtUp { attempt, test, iteration })
     }
 
     /// Tells the watch which nodes answer again and which are lost.
@@ -201,9 +198,7 @@ impl Supervisor<'_> {
         if job.forward(&mut self.display.echo) {
             self.display.line_shown = false;
         }
-        if let Some(reached) = self.note_recovered(job)? {
-            timing.aim = timing.aim.max(Some(reached));
-        }
+        self.note_recovered(job)?;
         // For another program it is unknown when its ranks are done. If no node can be reached, no node can report that its ranks
         // are done, so the time to end begins at once.
         let done = match job.files.announced() {
@@ -232,7 +227,7 @@ impl Supervisor<'_> {
     }
 
     /// Acts on a verdict. Returns the end if the attempt has ended.
-    fn act_on(&mut self, verdict: Verdict, timing: &mut Timing) -> anyhow::Result<Option<End>> {
+    fn act_on(&mut self, verdict: Verdict) -> anyhow::Result<Option<End>> {
         let attempt = self.state.attempts;
         match verdict {
             Verdict::Over(end) => return Ok(Some(end)),
@@ -252,7 +247,6 @@ impl Supervisor<'_> {
                     self.status.activity = Activity::Running;
                 }
                 self.attempt.computing_since = Some((Instant::now(), iteration));
-                timing.aim.take_if(|aim| (test, iteration) >= *aim);
                 self.note(Event::Computing { attempt, test, iteration })?;
             }
             Verdict::Step(Step::Saved { test, iteration }) => {
@@ -268,14 +262,11 @@ impl Supervisor<'_> {
     /// watched.
     pub(super) fn hear_out(&mut self, job: &mut Job) -> anyhow::Result<()> {
         self.look_once_more(job)?;
-        self.note_recovered(job)?;
-        Ok(())
+        self.note_recovered(job)
     }
 
-    /// Notes the losses that the ranks have recovered in place since the last call, as the launcher's files report. If ranks
-    /// resume at an earlier iteration, returns the furthest point before the loss.
-    pub(super) fn note_recovered(&mut self, job: &Job) -> anyhow::Result<Option<Front>> {
-        let mut reached = None;
+    /// Notes the losses that the ranks have recovered in place since the last call, as the launcher's files report.
+    pub(super) fn note_recovered(&mut self, job: &Job) -> anyhow::Result<()> {
         // A supervisor that takes a run over reads all losses of the attempt, and skips those that are already noted.
         while let Some((it, read_ms)) =
             job.files.gone_on.get(self.state.history.gone_on_last).cloned()
@@ -321,12 +312,9 @@ impl Supervisor<'_> {
                 self.watch.ranks.set_back(now, boundary);
                 self.attempt.computing_since =
                     self.attempt.computing_since.map(|_| (Instant::now(), boundary));
-                if boundary < iteration {
-                    reached = Some((test, iteration));
-                }
             }
         }
-        Ok(reached)
+        Ok(())
     }
 
     /// Begins to measure the rate again at the start of a test, because its iterations begin at 0. Forgets the last save if it

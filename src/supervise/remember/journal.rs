@@ -404,14 +404,7 @@ impl RunState {
                 self.finished = Some(*code);
                 self.running = None;
             }
-            Event::NodeReturned { .. }
-            | Event::SlowNode { .. }
-            | Event::AgentRestarted { .. }
-            | Event::Alone
-            | Event::Together { .. }
-            | Event::Waiting { .. }
-            | Event::BackOff { .. }
-            | Event::HaltRequested { .. } => {}
+            _ => {}
         }
     }
 

@@ -8,10 +8,8 @@
 
 use std::collections::BTreeMap;
 
-/// Pause before a call is repeated after its first failure.
+/// Pause before a call is repeated after its first failure. Each further failure makes the pause four times as long.
 const AGAIN_FIRST_MS: u64 = 100;
-/// Pause after the second failure. Each further failure doubles the pause.
-const AGAIN_SECOND_MS: u64 = 1_000;
 /// Longest pause before a call is repeated.
 const AGAIN_MAX_MS: u64 = 10_000;
 
@@ -76,10 +74,7 @@ impl FirstCalls {
     /// Notes that a call has failed, or was broken off because the node did not answer in time.
     pub fn fails(&mut self, now_ms: u64, node: usize, why: String) {
         if let Some(open) = self.open.get_mut(&node) {
-            let pause_ms = match open.failed {
-                0 => AGAIN_FIRST_MS,
-                more => (AGAIN_SECOND_MS << (more - 1).min(10)).min(AGAIN_MAX_MS),
-            };
+            let pause_ms = (AGAIN_FIRST_MS << (2 * open.failed).min(20)).min(AGAIN_MAX_MS);
             open.failed += 1;
             open.again_ms = Some(now_ms + pause_ms);
             open.why = why;
@@ -135,15 +130,15 @@ mod tests {
     #[test]
     fn a_call_that_fails_is_repeated_while_there_is_time() {
         let (made, given_up) = called_in_vain(3_000, 60_000);
-        assert_eq!((made, given_up), (vec![100, 1_100], Some(1_110)));
+        assert_eq!((made, given_up), (vec![100, 500, 2_100], Some(2_110)));
         let (made, given_up) = called_in_vain(30_000, 60_000);
-        assert_eq!(made, [100, 1_100, 3_100, 7_100, 15_100, 25_100]);
-        assert_eq!(given_up, Some(25_110));
+        assert_eq!(made, [100, 500, 2_100, 8_500, 18_500, 28_500]);
+        assert_eq!(given_up, Some(28_510));
         // A node that is never given up is called every ten seconds.
         let (made, given_up) = called_in_vain(u64::MAX / 2, 100_000);
         assert_eq!(
             (made[5..].to_vec(), given_up),
-            ((25..100).step_by(10).map(|s| s * 1_000 + 100).collect(), None)
+            ((28..100).step_by(10).map(|s| s * 1_000 + 500).collect(), None)
         );
     }
 

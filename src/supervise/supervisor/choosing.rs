@@ -2,7 +2,7 @@
 //!
 //! The restart loop calls [`Supervisor::choose_nodes`] before every launch. A newly chosen node is watched from then on.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use super::{Supervisor, over};
@@ -14,12 +14,10 @@ use crate::supervise::judge::node_files::{NodeFiles, of_best};
 use crate::supervise::judge::policy::{Fitness, Placement, Situation, place};
 use crate::supervise::remember::events::Event;
 use crate::supervise::start::hosts::Host;
+use crate::supervise::talk::cluster::FIRST_CALL;
 use crate::supervise::talk::progress::Progress;
 use crate::supervise::talk::wire::Storage;
 use crate::supervise::tell::status::Activity;
-
-/// Least time for lost nodes to answer a last call before a run is given up because nodes are missing.
-const LAST_CALL: Duration = Duration::from_secs(6);
 
 impl Supervisor<'_> {
     /// Returns whether a node has ranks.
@@ -119,7 +117,9 @@ impl Supervisor<'_> {
                 Placement::GiveUp { .. } if !called && self.cluster.call_lost_now() => {
                     // A lost node may have been repaired since the last call to it.
                     called = true;
-                    self.await_lost()?;
+                    self.idle_unless(FIRST_CALL, |this| {
+                        Ok(!this.cluster.awaits_lost() || this.is_to_halt()?.is_some())
+                    })?;
                 }
                 Placement::GiveUp { why } => {
                     return match self.state.attempts {
@@ -143,14 +143,6 @@ impl Supervisor<'_> {
                 }
             }
         }
-    }
-
-    /// Waits until lost nodes have answered a last call, or until its time is over.
-    fn await_lost(&mut self) -> anyhow::Result<()> {
-        let time = LAST_CALL.max(self.cluster.lost_timeout().unwrap_or_default());
-        self.idle_unless(time, |this| {
-            Ok(this.cluster.lost_timeout().is_none() || this.is_to_halt()?.is_some())
-        })
     }
 
     /// Returns whether the placement should wait for an unresponsive node that is not judged lost yet and may still answer. This
@@ -272,7 +264,7 @@ impl Supervisor<'_> {
     /// Describes why the run cannot begin: the nodes that cannot be used, and a remedy.
     pub(super) fn unfit_words(&self) -> String {
         // Each reason with its nodes. A full folder that all nodes share, for example, is one reason for all nodes.
-        let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+        let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for node in &self.cluster.nodes {
             let name = &node.host.name;
             let placed = self.is_placed(name);
@@ -282,10 +274,7 @@ impl Supervisor<'_> {
                 Fitness::Lost { .. } => node.lost.clone().unwrap_or_default(),
             };
             let name = if placed { name.clone() } else { format!("spare {name}") };
-            match reasons.iter_mut().find(|(other, _)| *other == why) {
-                Some((_, names)) => names.push(name),
-                None => reasons.push((why, vec![name])),
-            }
+            reasons.entry(why).or_default().push(name);
         }
         let words: Vec<String> =
             reasons.iter().map(|(why, names)| format!("{}: {why}", names.join(", "))).collect();

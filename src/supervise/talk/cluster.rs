@@ -391,16 +391,15 @@ impl Cluster {
         }
     }
 
-    /// Returns whether a node that was called may still answer. Another call would end its login.
+    /// Returns whether a lost node that was called may still answer. Another call would end its login.
     fn may_answer(&self, node: &Node) -> bool {
-        node.called.is_some_and(|at| !node.up && at.elapsed() <= self.login_timeout(node))
+        node.called.is_some_and(|at| at.elapsed() <= self.login_timeout(node))
     }
 
-    /// Returns the longest time that a called lost node may take to answer, or `None` if no lost node is being called.
-    pub fn lost_timeout(&self) -> Option<Duration> {
-        let awaited = |node: &&Node| node.lost.is_some() && !node.returned && node.called.is_some();
-        let awaited = self.nodes.iter().filter(awaited);
-        awaited.map(|node| self.login_timeout(node)).max()
+    /// Returns whether a lost node may answer again, because it was called lately.
+    pub fn awaits_lost(&self) -> bool {
+        let away = |node: &Node| node.lost.is_some() && !node.returned;
+        self.nodes.iter().any(|node| away(node) && self.may_answer(node))
     }
 
     /// Calls lost nodes from time to time, to find out whether they answer again.
@@ -419,7 +418,8 @@ impl Cluster {
     /// Calls the lost nodes that do not answer yet and are `due`.
     fn call_away(&mut self, due: impl Fn(&Node) -> bool) {
         let away = |node: &Node| node.lost.is_some() && !node.returned;
-        let nodes = self.those(|node| away(node) && due(node) && !self.may_answer(node));
+        let login = |node: &Node| !node.up && self.may_answer(node);
+        let nodes = self.those(|node| away(node) && due(node) && !login(node));
         for node in &nodes {
             let node = &mut self.nodes[*node];
             let lost = node.lost_at.map_or(Duration::ZERO, |at| at.elapsed());

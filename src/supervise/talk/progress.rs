@@ -19,7 +19,7 @@ pub fn words(variant: impl Serialize) -> String {
 }
 
 /// Role of a position's rank in a test that checksum columns protect.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// The rank computes its own share of the matrix.

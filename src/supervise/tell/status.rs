@@ -1,5 +1,6 @@
 //! State of the run: the file that `skt-hpl status` reads, and the lines printed for people.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -70,13 +71,9 @@ impl Problem {
 /// Describes the `ranks` ranks of a node. Those of `positions` work, each in its role; `lost` ranks are lost. The other ranks
 /// stand by, or are idle if lost positions stay `vacant`.
 pub fn part(ranks: usize, positions: &[(u32, Role)], lost: usize, vacant: bool) -> String {
-    let mut parts: Vec<(Role, Vec<String>)> = Vec::new();
+    let mut parts: BTreeMap<Role, Vec<String>> = BTreeMap::new();
     for (position, part) in positions {
-        let position = position.to_string();
-        match parts.iter_mut().find(|(of, _)| of == part) {
-            Some((_, all)) => all.push(position),
-            None => parts.push((*part, vec![position])),
-        }
+        parts.entry(*part).or_default().push(position.to_string());
     }
     let told = |(part, all): (Role, Vec<String>)| {
         let word = if all.len() == 1 { "position" } else { "positions" };

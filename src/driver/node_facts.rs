@@ -13,7 +13,7 @@ use crate::base::topology::Topology;
 use crate::device::Device;
 use crate::kernels::Library;
 use crate::report::machine::{Kind, Make};
-use crate::shm::room::of_meminfo;
+use crate::shm::room::meminfo_bytes;
 
 /// Describes this node, on which `ranks` ranks of the job run.
 pub fn here(ranks: usize, device: Option<&dyn Device>) -> Kind {
@@ -39,7 +39,8 @@ fn under(root: &Path, share: Option<Given>) -> Kind {
     let topology = Topology::under(root);
     let (sockets, cores, hardware_threads) = counts(&topology, share);
     let clocks = || processor.clocks_mhz.iter().copied();
-    let memory = read("proc/meminfo").and_then(|text| of_meminfo(&text, "MemTotal:")).unwrap_or(0);
+    let memory =
+        read("proc/meminfo").and_then(|text| meminfo_bytes(&text, "MemTotal")).unwrap_or(0);
     Kind {
         make: Make {
             processor: processor.name,

@@ -120,8 +120,8 @@ fn sysv_left(root: &Path) -> Option<SysVLeft> {
 
 /// Returns the bytes that can still be allocated, from the system's files below `root`. None if the system reports no figure.
 fn available_under(root: &Path) -> Option<u64> {
-    let machine =
-        read(root, "proc/meminfo").and_then(|meminfo| of_meminfo(&meminfo, "MemAvailable:"));
+    let machine = read(root, "proc/meminfo");
+    let machine = machine.and_then(|text| meminfo_bytes(&text, "MemAvailable"));
     let groups = read(root, "proc/self/cgroup").unwrap_or_default();
     let folders = group_folders(&groups).into_iter();
     let limited = folders.filter_map(|folder| left_in(&root.join(folder)));
@@ -151,9 +151,9 @@ fn in_own_memories(root: &Path) -> Option<u64> {
     allowed.intersection(&all).map(free).sum()
 }
 
-/// Returns a field of /proc/meminfo, such as `MemTotal:`, in bytes.
-pub fn of_meminfo(meminfo: &str, field: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
+/// Returns a field of /proc/meminfo, in bytes.
+pub fn meminfo_bytes(meminfo: &str, field: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }

@@ -427,9 +427,7 @@ fn room_of(fs: &Statfs) -> (u64, u64) {
 /// Returns the total memory of the node.
 fn memory_bytes() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = text.lines().find_map(|l| l.strip_prefix("MemTotal:"));
-    let total = total.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    total.map_or(u64::MAX, |kib| kib * 1024)
+    room::meminfo_bytes(&text, "MemTotal").unwrap_or(u64::MAX)
 }
 
 /// Returns the free memory of this node. The limit of a control group counts as well.

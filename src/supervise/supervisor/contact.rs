@@ -16,14 +16,8 @@ use crate::supervise::talk::wire::Beat;
 /// Interval at which nodes without heartbeats are judged.
 const WEIGH_EVERY: Duration = Duration::from_millis(40);
 
-/// Interval at which nodes that have not answered their first call are checked.
-const FIRST_LOOK: Duration = Duration::from_millis(50);
-
-/// Interval at which a wait for heartbeats checks whether its time is over.
-const BEAT_LOOK: Duration = Duration::from_millis(20);
-
-/// Interval at which a wait checks whether to end early.
-const ENOUGH_LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a wait for nodes checks their answers, and whether to end.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 /// Time for which failed calls to a node are repeated, if the node has no ranks of a running job. If the name is wrong, further
 /// calls fail as well.
@@ -67,7 +61,7 @@ impl Supervisor<'_> {
         // Time at which a node answered again after no node had. The times of all nodes count from then.
         let mut heard: Option<Instant> = None;
         while !calls.are_over() {
-            match self.hear(FIRST_LOOK)? {
+            match self.hear(LOOK)? {
                 Some((node, News::Up)) => calls.answers(node),
                 Some((node, News::Closed(why))) => {
                     calls.fails(steady_ms(), node, unreachable_words(&why));
@@ -77,7 +71,7 @@ impl Supervisor<'_> {
             for loss in std::mem::take(&mut self.contact.losses) {
                 self.contact.given_up.insert(loss.node, loss.detail);
             }
-            if looked.elapsed() < FIRST_LOOK {
+            if looked.elapsed() < LOOK {
                 continue;
             }
             looked = Instant::now();
@@ -273,7 +267,7 @@ impl Supervisor<'_> {
         let until = Instant::now() + time;
         while Instant::now() < until {
             self.show_progress();
-            self.hear(Duration::from_millis(50))?;
+            self.hear(LOOK)?;
             self.settle_losses()?;
         }
         Ok(())
@@ -288,7 +282,7 @@ impl Supervisor<'_> {
     ) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until && !enough(self)? {
-            self.idle(ENOUGH_LOOK.min(until.saturating_duration_since(Instant::now())))?;
+            self.idle(LOOK.min(until.saturating_duration_since(Instant::now())))?;
         }
         Ok(())
     }
@@ -374,7 +368,7 @@ impl Supervisor<'_> {
         self.cluster.beat_all();
         let until = Instant::now() + time;
         while !missing.is_empty() && Instant::now() < until {
-            if let Some((node, News::Beat(beat))) = self.hear(BEAT_LOOK)? {
+            if let Some((node, News::Beat(beat))) = self.hear(LOOK)? {
                 missing.remove(&node);
                 seen(self, &beat);
             }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Supervisor;
+use super::contact::LOOK;
 use crate::base::clock::Instant;
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::nodes::Loss;
@@ -20,9 +21,6 @@ use crate::supervise::talk::processes::end_run;
 /// Least time for a second call to a node whose connection ended during the run. Without a second call the memory of a healthy
 /// node would be lost only because the agent or the connection failed.
 const REDIAL_TIMEOUT: Duration = Duration::from_millis(1500);
-
-/// Interval at which nodes that have not answered a request to end the run are checked.
-const END_LOOK: Duration = Duration::from_millis(50);
 
 /// Time for which the nodes of a finished run are asked again to remove its memory, if no node answers.
 const TIDY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -111,7 +109,7 @@ impl Supervisor<'_> {
         while waiting.keys().any(|node| self.judged_lost(*node).is_none())
             && !sabotaged(Sabotage::LeavesRanks)
         {
-            match self.hear(END_LOOK)? {
+            match self.hear(LOOK)? {
                 Some((node, News::Ended { id: of, ended }))
                     if of == id
                         && self.judged_lost(node).is_none()
@@ -144,7 +142,7 @@ impl Supervisor<'_> {
             if enough(self) {
                 break;
             }
-            if looked.elapsed() < END_LOOK {
+            if looked.elapsed() < LOOK {
                 continue;
             }
             looked = Instant::now();

@@ -15,7 +15,7 @@ use crate::supervise::start::job::Job;
 use crate::supervise::talk::cluster::News;
 
 /// Time after which a slow disk is reported.
-pub(super) const DISK_TIMEOUT: Duration = Duration::from_secs(5);
+const DISK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval at which a wait checks for its result.
 const LOOK: Duration = Duration::from_millis(5);
@@ -84,14 +84,16 @@ impl Supervisor<'_> {
             self.backlog.extend(news.filter(|(_, news)| !matches!(news, News::Beat(_))));
             self.weigh_if_due()?;
             self.keep_status();
-            if !told && since.elapsed() > DISK_TIMEOUT {
-                told = true;
-                self.print_slow_disk();
-            }
+            self.print_slow_disk(since, &mut told);
         }
     }
 
-    pub(super) fn print_slow_disk(&mut self) {
+    /// Reports that a step has been waiting for the disk for long, unless this was `told`.
+    pub(super) fn print_slow_disk(&mut self, since: Instant, told: &mut bool) {
+        if *told || since.elapsed() <= DISK_TIMEOUT {
+            return;
+        }
+        *told = true;
         self.print(&format!(
             "{}: the disk is slow; the supervisor's next step waits for it, the ranks do not",
             self.settings.folder.path().display()

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 
-use super::noting::DISK_TIMEOUT;
 use super::{Settings, Supervisor};
 use crate::base::clock::{Instant, steady_ms};
 use crate::supervise::judge::ending::End;
@@ -171,9 +170,8 @@ impl Supervisor<'_> {
         }
         // While the launcher's files are being read, the next step waits, and a node that was judged lost may answer again.
         if let Some(since) = timing.looking {
-            let is_slow = !self.contact.losses.is_empty() && since.elapsed() > DISK_TIMEOUT;
-            if is_slow && !std::mem::replace(&mut timing.slow_disk_told, true) {
-                self.print_slow_disk();
+            if !self.contact.losses.is_empty() {
+                self.print_slow_disk(since, &mut timing.slow_disk_told);
             }
             return Ok(verdicts);
         }

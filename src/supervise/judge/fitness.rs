@@ -3,15 +3,13 @@
 //! `skt-hpl run` judges every node before every launch, and `skt-hpl doctor` judges nodes without a run. A finding names the
 //! fault and the remedy. A spare with an old binary is thus found before it is needed.
 
-use serde::{Deserialize, Serialize};
-
 use crate::device::DeviceFacts;
 use crate::kernels::arithmetic::Rules;
 use crate::shm::Store;
 use crate::supervise::talk::wire::{Facts, WIRE_VERSION};
 
 /// Memory that the ranks of a node need: persistent shared memory (`named_bytes`, in `store`) and private memory (`own_bytes`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     pub store: Store,
     pub named_bytes: u64,

@@ -2,9 +2,7 @@
 //!
 //! `skt-hpl run` sets the limits from its flags. Each judge documents its use of them.
 
-use serde::{Deserialize, Serialize};
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
     /// Time without a heartbeat after which a node is lost.
     pub node_timeout_ms: u64,

@@ -98,25 +98,23 @@ fn on_signals(handler: SigHandler) -> nix::Result<()> {
     }
     for (signal, ignored) in SIGNALS.into_iter().zip(&IGNORED) {
         let handler = if ignored.load(Ordering::Relaxed) { SigHandler::SigIgn } else { handler };
-        let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
-        // SAFETY: `note_signal` only reads a clock and changes atomics, which a handler may do. The default action has no
-        // handler.
-        unsafe { sigaction(signal, &action)? };
+        set_handler(signal, handler)?;
     }
     Ok(())
+}
+
+fn set_handler(signal: Signal, handler: SigHandler) -> nix::Result<()> {
+    let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handlers of this file do nothing, or only read a clock and change atomics, which a handler may do.
+    unsafe { sigaction(signal, &action).map(drop) }
 }
 
 /// Makes an agent ignore the warnings of a batch system. The warnings may reach agents, too, but only the supervisor acts on
 /// them. Programs that an agent starts have the default actions again.
 pub fn pass_over_warnings() -> nix::Result<()> {
     extern "C" fn pass_over(_: i32) {}
-    for signal in [Signal::SIGUSR1, Signal::SIGUSR2] {
-        let handler = SigHandler::Handler(pass_over);
-        let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
-        // SAFETY: the handler does nothing.
-        unsafe { sigaction(signal, &action)? };
-    }
-    Ok(())
+    set_handler(Signal::SIGUSR1, SigHandler::Handler(pass_over))?;
+    set_handler(Signal::SIGUSR2, SigHandler::Handler(pass_over))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 /// Time for which failed calls to a node are repeated, if the node has no ranks of a running job. If the name is wrong, further
 /// calls fail as well.
-const REPEAT_FIRST: Duration = Duration::from_secs(3);
+const REPEAT_FIRST_MS: u64 = 3_000;
 
 /// State of the calls to nodes, and news of nodes that the supervisor has not acted on yet.
 #[derive(Default)]
@@ -105,8 +105,7 @@ impl Supervisor<'_> {
                 (so_long >= timeout).then_some((node, timeout))
             };
             let late: Vec<(usize, Duration)> = calls.open().filter_map(in_vain).collect();
-            let repeated = REPEAT_FIRST.as_millis() as u64;
-            let time_ms = |node| if nobody || needed.contains(&node) { most_ms } else { repeated };
+            let time_ms = |node| if nobody || needed.contains(&node) { most_ms } else { REPEAT_FIRST_MS };
             let spent = calls.in_vain(time_ms);
             if nobody
                 && !(late.is_empty() && spent.is_empty())

@@ -271,8 +271,8 @@ impl Supervisor<'_> {
         {
             let now = steady_ms();
             let hung_ms = self.watch.gone_on(now);
-            let positions = it.lost.iter().filter_map(|gone| gone.position);
-            let lived = positions.filter_map(|p| self.watch.ranks.last_lived_ms(p as u32));
+            let positions = it.lost.iter().filter_map(|gone| Some(gone.position? as u32));
+            let lived = positions.clone().filter_map(|p| self.watch.ranks.last_lived_ms(p));
             let well_ms = lived.chain(hung_ms).min();
             // A lost rank whose process was only stopped would never end, and the launcher would wait for it for ever.
             for gone in &it.lost {
@@ -282,8 +282,7 @@ impl Supervisor<'_> {
                 }
             }
             if self.settings.benchmark.stays_vacant {
-                let lost = it.lost.iter().filter_map(|gone| gone.position);
-                lost.for_each(|position| self.watch.ranks.excuse(position as u32));
+                positions.for_each(|position| self.watch.ranks.excuse(position));
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
             // The ranks may have reached a later boundary than the last heartbeat shows.

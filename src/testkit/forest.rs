@@ -110,7 +110,7 @@ impl Forest {
         };
         let mut forest = Self {
             now_ms: 0,
-            branch: Branch::new(attend, 0),
+            branch: Branch::new(attend),
             simulated_agents: SimulatedAgents::new(Played::default(), MANNER),
             up: BTreeSet::new(),
             judge: Nodes::new(

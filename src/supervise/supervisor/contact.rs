@@ -105,7 +105,8 @@ impl Supervisor<'_> {
                 (so_long >= timeout).then_some((node, timeout))
             };
             let late: Vec<(usize, Duration)> = calls.open().filter_map(in_vain).collect();
-            let time_ms = |node| if nobody || needed.contains(&node) { most_ms } else { REPEAT_FIRST_MS };
+            let time_ms =
+                |node| if nobody || needed.contains(&node) { most_ms } else { REPEAT_FIRST_MS };
             let spent = calls.in_vain(time_ms);
             if nobody
                 && !(late.is_empty() && spent.is_empty())

@@ -86,6 +86,9 @@ impl Link {
     }
 }
 
+/// Number of the first line. An agent's connection to its parent has number 0.
+const FIRST_LINE: u64 = 1;
+
 /// Number of heartbeat periods without a message after which a child is quiet.
 const MISSED: u64 = 2;
 
@@ -129,10 +132,9 @@ fn unheard(node: u32) -> Told {
 }
 
 impl Branch {
-    /// Makes a branch. `first_line` is the number of its first line.
-    pub fn new(attend: Attend, first_line: u64) -> Self {
+    pub fn new(attend: Attend) -> Self {
         let quickest_ms = attend.login_ms;
-        Self { attend, next_line: first_line, quickest_ms, ..Self::default() }
+        Self { attend, next_line: FIRST_LINE, quickest_ms, ..Self::default() }
     }
 
     pub fn is_empty(&self) -> bool {

@@ -117,7 +117,7 @@ impl Cluster {
         let nodes: Vec<Node> = nodes.collect();
         let by_name = nodes.iter().enumerate().map(|(at, n)| (n.host.name.clone(), at)).collect();
         Ok(Self {
-            branch: Branch::new(attend, 0),
+            branch: Branch::new(attend),
             links: simulated()
                 .map_or_else(|| Box::new(Links::default()) as _, Machine::connections),
             nodes,

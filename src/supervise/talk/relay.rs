@@ -43,9 +43,6 @@ pub struct Relay {
     pub up: Vec<String>,
 }
 
-/// Number of the first connection to a child. The connection to the parent has number 0.
-const FIRST_LINE: u64 = 1;
-
 /// Least time between two messages to the parent if their only news from nodes below is the progress of ranks.
 const SLIGHT_MS: u64 = 1000;
 
@@ -91,7 +88,7 @@ impl Relay {
                 hands.attend(&attend);
                 self.orphan_timeout_ms = attend.orphan_timeout_ms;
                 self.said = None;
-                self.branch = Some(Branch::new(attend, FIRST_LINE));
+                self.branch = Some(Branch::new(attend));
             }
             ToAgent::Beat { seq } => {
                 let beat = hands.beat(Some(seq));

@@ -366,7 +366,7 @@ impl Agent {
         let moving: HashSet<u32> = pairs.map(|(now, _)| now.pid).collect();
         self.known.retain(|pid, process| {
             let found = moving.contains(pid) && process.gets_on() || process.look();
-            self.stopped += usize::from(process.is_halted());
+            self.stopped += usize::from(processes::is_halt(process.state));
             found
         });
         let mut shown = false;

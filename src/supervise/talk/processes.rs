@@ -142,7 +142,7 @@ pub fn descriptor(pid: u32) -> Result<OwnedFd, Errno> {
 }
 
 /// Returns whether a state letter means that a signal or a debugger has stopped the process.
-fn is_halt(state: char) -> bool {
+pub fn is_halt(state: char) -> bool {
     matches!(state, 'T' | 't')
 }
 
@@ -209,10 +209,6 @@ impl Watched {
         let found = segments_of(self.pid);
         self.shares_at = found.is_empty().then(|| ASKED_AGAIN.max(2 * age));
         found
-    }
-
-    pub fn is_halted(&self) -> bool {
-        is_halt(self.state)
     }
 }
 
@@ -410,14 +406,14 @@ mod tests {
         };
         halt();
         let mut watched = Watched::new(child.id());
-        assert!(watched.is_halted(), "nothing is known of it before");
+        assert!(is_halt(watched.state), "nothing is known of it before");
         for _ in 0..3 {
             run_a_little();
             assert!(watched.look());
-            assert_eq!((watched.state, watched.is_halted()), ('R', false));
+            assert_eq!((watched.state, is_halt(watched.state)), ('R', false));
         }
         assert!(watched.look());
-        assert_eq!((watched.state, watched.is_halted()), ('T', true));
+        assert_eq!((watched.state, is_halt(watched.state)), ('T', true));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!watched.look());
@@ -437,7 +433,7 @@ mod tests {
             assert!(Instant::now() < until, "it is not halted");
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(watched.look() && watched.is_halted(), "since when it did nothing");
+        assert!(watched.look() && is_halt(watched.state), "since when it did nothing");
         child.kill().unwrap();
         child.wait().unwrap();
         watched.end = None;

@@ -147,15 +147,12 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
     let Some(why) = voice::lost() else { return result };
     // A lost output does not change the end of a run that has failed for another reason.
     let ended_well = matches!(result, Ok(0));
+    let status = ended_well.then(|| format!("; the exit status is {STATUS_ENVIRONMENT}"));
     say!(
         "skt-hpl run: part of the benchmark's output could not be written to standard output: {why}; the files out.* in {} \
          contain all of it{}",
         settings.folder.path().display(),
-        if ended_well {
-            format!("; the exit status is {STATUS_ENVIRONMENT}")
-        } else {
-            String::new()
-        }
+        status.unwrap_or_default()
     );
     voice::all_said();
     if ended_well { Ok(STATUS_ENVIRONMENT) } else { result }

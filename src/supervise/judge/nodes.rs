@@ -96,6 +96,8 @@ pub struct Nodes {
     alone_since_ms: Option<u64>,
     /// Moment of the next call to all nodes while no node answers.
     call_at_ms: u64,
+    /// Least pause after that call.
+    back_off_ms: u64,
 }
 
 /// Words for a node that has another boot id than before.
@@ -104,8 +106,10 @@ pub const WAS_RESTARTED: &str = "was restarted";
 /// Longest time between two calls of `pass` without a suspension. After a longer time, the supervisor itself must have been
 /// suspended.
 const GAP_MS: u64 = 1000;
-/// Least pause between calls of all nodes while no node answers.
-const CALL_ALL_MS: u64 = 5_000;
+/// First pause between calls of all nodes while no node answers. Each call doubles the pause.
+const CALL_FIRST_MS: u64 = 2_000;
+/// Largest value of the pause that doubles.
+const CALL_MAX_MS: u64 = 10_000;
 /// Pause before a failed call is repeated while other nodes answer.
 const CALL_AGAIN_MS: u64 = 100;
 /// Least number of unresponsive nodes for an outage. With fewer, the supervisor does not count as cut off.
@@ -174,7 +178,7 @@ impl Nodes {
                 }
             }
             Report::Closed => {
-                let is_alone = self.is_alone();
+                let (from_ms, is_alone) = (self.called_from_ms(now_ms), self.is_alone());
                 let fresh = Trouble { heard_ms: now_ms, ..Trouble::default() };
                 let trouble = self.trouble.entry(node).or_insert(fresh);
                 match trouble.closed_ms {
@@ -184,7 +188,7 @@ impl Nodes {
                         trouble.known_ms = now_ms.saturating_sub(closed_ms);
                     }
                     None => {
-                        (trouble.closed_ms, trouble.known_ms) = (Some(now_ms), 0);
+                        (trouble.closed_ms, trouble.known_ms) = (Some(from_ms), 0);
                         judged.extend((!is_alone).then_some(Judged::Redial { node }));
                     }
                 }
@@ -250,11 +254,20 @@ impl Nodes {
     /// Makes the time before `now_ms` count against no node.
     fn excuse(&mut self, now_ms: u64) {
         self.deaf_until_ms = now_ms;
+        let called_ms = self.called_from_ms(now_ms);
         for trouble in self.trouble.values_mut() {
             trouble.heard_ms = now_ms;
-            trouble.closed_ms = trouble.closed_ms.map(|_| now_ms);
+            trouble.closed_ms = trouble.closed_ms.map(|_| called_ms);
             trouble.known_ms = 0;
         }
+    }
+
+    /// Returns the moment from which a node that is called now has time to answer: usually `now_ms`. If no node could be heard a
+    /// moment ago, all nodes are called at once. The moment is then later by the node timeout.
+    fn called_from_ms(&self, now_ms: u64) -> u64 {
+        let deaf = self.deaf_until_ms > 0
+            && now_ms.saturating_sub(self.deaf_until_ms) < self.node_timeout_ms;
+        if deaf { now_ms + self.node_timeout_ms } else { now_ms }
     }
 
     /// Notes the time. If the supervisor itself was suspended since the last call, the time up to now counts against no node.
@@ -325,7 +338,7 @@ impl Nodes {
         judged
     }
 
-    /// Calls all nodes again and again while no node answers.
+    /// Calls all nodes again and again while no node answers, with a pause that doubles up to a maximum.
     fn call_all(&mut self, now_ms: u64, judged: &mut Vec<Judged>) {
         if self.alone_since_ms.is_none() {
             // The supervisor counts as cut off only once a node would otherwise be judged lost.
@@ -338,6 +351,7 @@ impl Nodes {
             }
             let since_ms = self.trouble.values().map(|t| t.heard_ms).max().unwrap_or(now_ms);
             self.alone_since_ms = Some(since_ms);
+            self.back_off_ms = CALL_FIRST_MS;
             self.call_at_ms = now_ms;
             judged.push(Judged::Alone);
         }
@@ -345,7 +359,8 @@ impl Nodes {
             return;
         }
         // A call ends the call before it. It takes the time to give up the caller of a node, and then to log in at the node.
-        self.call_at_ms = now_ms + CALL_ALL_MS.max(2 * self.redial_ms);
+        self.call_at_ms = now_ms + self.back_off_ms.max(2 * self.redial_ms);
+        self.back_off_ms = (2 * self.back_off_ms).min(CALL_MAX_MS);
         for (node, trouble) in &mut self.trouble {
             trouble.closed_ms.get_or_insert(now_ms);
             judged.push(Judged::Redial { node: *node });
@@ -599,6 +614,24 @@ mod tests {
         assert_eq!(world.judged, []);
     }
 
+    /// Agents that heard nothing during a long suspension have ended, so all nodes are called at once. This machine may still
+    /// be busy, and the logins slow.
+    #[test]
+    fn a_node_called_after_the_supervisor_stood_still_has_time_to_answer() {
+        let mut world = World::new();
+        world.until(10_000).now = 71_000;
+        for node in [1, 3] {
+            world.hear(node, Report::Closed);
+        }
+        world.until(74_900).up(1);
+        world.until(80_000);
+        assert_eq!(world.lost(), [(75_700, 3, FaultKind::NodeGone)]);
+        // Later the judgement is as usual.
+        world.hear(1, Report::Closed);
+        world.until(90_000);
+        assert_eq!(world.lost()[1], (80_700, 1, FaultKind::NodeGone));
+    }
+
     #[test]
     fn if_all_are_unresponsive_no_node_is_lost() {
         for closed in [false, true] {
@@ -618,13 +651,13 @@ mod tests {
             let mut calls = world.calls(0);
             calls.retain(|at| *at > 20_000);
             assert!(calls.len() >= 8, "called again: {calls:?}");
-            assert!(calls.windows(2).all(|w| w[1] - w[0] <= CALL_ALL_MS + 100), "{calls:?}");
+            assert!(calls.windows(2).all(|w| w[1] - w[0] <= CALL_MAX_MS), "{calls:?}");
             // All nodes but one answer again.
             (0..3).for_each(|node| world.up(node));
             assert!(world.judged.iter().any(|(_, j)| matches!(j, Judged::Together { .. })));
             assert!(!world.nodes.is_alone());
             world.until(200_000);
-            assert_eq!(world.lost(), [(140_700, 3, FaultKind::NodeGone)]);
+            assert_eq!(world.lost(), [(144_700, 3, FaultKind::NodeGone)]);
         }
     }
 

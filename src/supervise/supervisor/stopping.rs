@@ -199,7 +199,9 @@ impl Supervisor<'_> {
         // The node answers, but has not ended its processes.
         let node_timeout = Duration::from_millis(self.settings.thresholds.node_timeout_ms);
         let state = &self.cluster.nodes[node];
-        let removes = clean.contains(&state.host.name);
+        // A node that was unresponsive when the run ended has no additional time for removing memory.
+        let removes = clean.contains(&state.host.name)
+            && state.unresponsive.is_none_or(|so_long| so_long < node_timeout);
         let most = if removes { LET_GO_TIMEOUT } else { Duration::ZERO };
         asked.elapsed() >= node_timeout + END_TIMEOUT + most
     }

@@ -65,6 +65,10 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 430_013_594),
     // The same; the supervisor died after the loss, the lost node booted, and the new supervisor believed status 0.
     (Kind::Supervisor, 411_015_384),
+    // After an outage of 3.6 s one node answered, and another was given up a moment before its own answer.
+    (Kind::Supervisor, 800_000_444),
+    // The removal of memory waited a minute for a node that was off.
+    (Kind::Supervisor, 900_001_626),
     // A long broadcast, whose sender died: in the simulation, a later message overtook one that was lost.
     (Kind::Ranks, 102_003_005),
     // Method double, code sum: parity encoded again after a rebuild up to rounding did not match its digests.

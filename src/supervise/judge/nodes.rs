@@ -234,9 +234,20 @@ impl Nodes {
 
     /// Notes that this node answers. If no node had answered before, the time of all other nodes starts again.
     fn speaks(&mut self, now_ms: u64, node: usize, judged: &mut Vec<Judged>) {
+        let all_were_quiet = self.is_our_outage();
+        let heard_ms = self.trouble.values().map(|trouble| trouble.heard_ms).max();
         self.trouble.remove(&node);
         if self.here.contains(&node) {
             return;
+        }
+        // An outage too short to be noted also counts against no node.
+        if let Some(heard_ms) = heard_ms.filter(|_| all_were_quiet && !self.is_alone()) {
+            let gap_ms = now_ms.saturating_sub(heard_ms);
+            for trouble in self.trouble.values_mut() {
+                trouble.heard_ms += gap_ms;
+                trouble.closed_ms = trouble.closed_ms.map(|closed_ms| closed_ms + gap_ms);
+                trouble.known_ms = trouble.known_ms.saturating_sub(gap_ms);
+            }
         }
         if let Some(since_ms) = self.alone_since_ms.take() {
             judged.push(Judged::Together { after_ms: now_ms.saturating_sub(since_ms) });
@@ -292,6 +303,15 @@ impl Nodes {
         asked >= OUTAGE_LEAST && unresponsive.into_iter().filter(elsewhere).count() == asked
     }
 
+    /// Returns whether no known node answers, so that the supervisor may be cut off.
+    fn is_our_outage(&self) -> bool {
+        // If enough nodes are well, the nodes need not be counted.
+        let few_are_well =
+            self.trouble.len() + self.here.len() + self.lost.len() >= self.boots.len();
+        let known = self.boots.keys().filter(|node| !self.lost.contains(node));
+        few_are_well && self.none_answers(known, self.in_trouble())
+    }
+
     /// Judges the nodes in trouble. The supervisor calls it several times a second.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Judged> {
         self.pass(now_ms);
@@ -299,12 +319,7 @@ impl Nodes {
         if self.trouble.is_empty() {
             return judged;
         }
-        // If enough nodes are well, the supervisor is not cut off, and the nodes need not be counted.
-        let few_are_well =
-            self.trouble.len() + self.here.len() + self.lost.len() >= self.boots.len();
-        let known = self.boots.keys().filter(|node| !self.lost.contains(node));
-        let is_our_outage = few_are_well && self.none_answers(known, self.in_trouble());
-        if is_our_outage && !sabotaged(Sabotage::NoOutage) {
+        if self.is_our_outage() && !sabotaged(Sabotage::NoOutage) {
             self.call_all(now_ms, &mut judged);
             return judged;
         }
@@ -630,6 +645,24 @@ mod tests {
         world.hear(1, Report::Closed);
         world.until(90_000);
         assert_eq!(world.lost()[1], (80_700, 1, FaultKind::NodeGone));
+    }
+
+    /// A short outage of the supervisor ends just before its first victim would be lost. The other nodes then answer one after the
+    /// other. A node that is really lost is found by the time in which others answered.
+    #[test]
+    fn an_outage_that_ends_in_time_counts_against_no_node() {
+        let mut world = World::new();
+        world.until(10_000);
+        for node in 0..4 {
+            world.hear(node, Report::Quiet { heard_ms: if node == 3 { 8_000 } else { 9_500 } });
+        }
+        world.until(11_900).hear(0, Report::Heard);
+        world.until(13_000);
+        world.hear(1, Report::Heard);
+        world.hear(2, Report::Heard);
+        assert_eq!(world.lost(), []);
+        world.until(20_000);
+        assert_eq!(world.lost(), [(14_400, 3, FaultKind::NodeUnresponsive)]);
     }
 
     #[test]

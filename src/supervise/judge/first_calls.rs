@@ -67,6 +67,13 @@ impl FirstCalls {
         was_alone
     }
 
+    /// Notes that a node which had answered has no heartbeat any more. The node is called again at once, and has its full time to
+    /// answer.
+    pub fn loses_heartbeat(&mut self, now_ms: u64, node: usize, why: String) {
+        let again = Open { since_ms: now_ms, failed: 0, again_ms: Some(now_ms), why };
+        self.open.insert(node, again);
+    }
+
     pub fn answers(&mut self, node: usize) {
         self.open.remove(&node);
     }
@@ -169,6 +176,22 @@ mod tests {
         assert_eq!(calls.due(41_000), [0], "the other one is being called");
         calls.fails(41_000, 0, "no such name".to_owned());
         assert_eq!(calls.due(41_100), [0], "as at first");
+    }
+
+    #[test]
+    fn a_node_without_heartbeat_is_called_at_once_and_has_all_its_time() {
+        let mut calls = FirstCalls::new(0, &[0, 1]);
+        calls.answers(0);
+        calls.loses_heartbeat(9_000, 0, "no heartbeat".to_owned());
+        assert_eq!(calls.open().collect::<Vec<_>>(), [0, 1]);
+        assert_eq!((calls.due(9_000), calls.due(9_010)), (vec![0], vec![]));
+        calls.fails(9_100, 0, "no route".to_owned());
+        assert_eq!(calls.due(9_200), [0], "as at first");
+        calls.fails(11_500, 0, "no route".to_owned());
+        assert_eq!(calls.in_vain(|_| 3_000), [0]);
+        assert_eq!(calls.in_vain(|_| 5_000), [0; 0], "nine seconds had gone before");
+        calls.answers(0);
+        assert_eq!(calls.open().collect::<Vec<_>>(), [1]);
     }
 
     #[test]

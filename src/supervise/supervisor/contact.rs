@@ -69,7 +69,13 @@ impl Supervisor<'_> {
                 _ => {}
             }
             for loss in std::mem::take(&mut self.contact.losses) {
-                self.contact.given_up.insert(loss.node, loss.detail);
+                // If only one node had answered, its loss is no outage for `judge::nodes`.
+                let rebooted = loss.kind == FaultKind::NodeRebooted;
+                if !rebooted && runs && self.nobody_answers(&asked, &calls, Some(loss.node)) {
+                    calls.loses_heartbeat(steady_ms(), loss.node, loss.detail);
+                } else {
+                    self.contact.given_up.insert(loss.node, loss.detail);
+                }
             }
             if looked.elapsed() < LOOK {
                 continue;
@@ -81,7 +87,7 @@ impl Supervisor<'_> {
             }
             let now_ms = steady_ms();
             let nobody =
-                runs && calls.open().next().is_some() && self.nobody_answers(&asked, &calls);
+                runs && calls.open().next().is_some() && self.nobody_answers(&asked, &calls, None);
             if !nobody && calls.one_answers(now_ms) {
                 heard = Some(looked);
                 if std::mem::take(&mut told) {
@@ -134,9 +140,12 @@ impl Supervisor<'_> {
         Ok(Some(std::mem::take(&mut self.contact.given_up)))
     }
 
-    /// Returns whether no node of `asked` answers now. Nodes that have answered may have become unresponsive since.
-    fn nobody_answers(&self, asked: &[usize], calls: &FirstCalls) -> bool {
-        let unresponsive = calls.open().chain(self.contact.given_up.keys().copied());
+    /// Returns whether no node of `asked` answers now. `lost` is a node that has just been judged lost. Nodes that have answered
+    /// may have become unresponsive since.
+    fn nobody_answers(&self, asked: &[usize], calls: &FirstCalls, lost: Option<usize>) -> bool {
+        // A node that was rebooted was given up, and answers.
+        let given_up = self.contact.given_up.keys().filter(|node| !self.cluster.nodes[**node].up);
+        let unresponsive = calls.open().chain(given_up.copied()).chain(lost);
         let unresponsive: BTreeSet<usize> = unresponsive.chain(self.nodes.in_trouble()).collect();
         self.nodes.none_answers(asked, unresponsive)
     }

@@ -246,7 +246,7 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
         75 if scenario.special == Some(Special::NoLaunch) => Ok(()),
         // A fault during the search for the node at fault may hit a trial of healthy nodes, which this command then does not
         // use. Nothing is lost by that.
-        6 | 75 if scenario.defect.is_some() && site.trial_was_hit => Ok(()),
+        6 | 75 if site.trial_was_hit => Ok(()),
         // The status of another program that fails is the status of the run.
         1 if scenario.work.workload == Workload::Other => Ok(()),
         // If the same fault occurs three times in a row, the supervisor takes it for a bug and stops the run, with status 6 if

@@ -487,8 +487,10 @@ impl Site {
         if self.now_ms >= self.outage_ms {
             return;
         }
+        // A supervisor that died before it recorded a launch has a successor that knows no job.
         let runs = |attempt: &Attempt| attempt.launcher_runs && attempt.phase != Phase::Over;
-        let runs = self.attempt.as_ref().is_some_and(runs);
+        let known = self.attempt.as_ref().filter(|attempt| attempt.is_known());
+        let runs = known.is_some_and(runs);
         let begins = self.now_ms < self.first_calls_ms;
         // Nodes that were given up do not count, unless they are in use again.
         let hosts = self.attempt.iter().flat_map(|attempt| &attempt.hosts);

@@ -69,6 +69,8 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 800_000_444),
     // The removal of memory waited a minute for a node that was off.
     (Kind::Supervisor, 900_001_626),
+    // A node was rebooted during the first calls, and another was off for good: the supervisor took itself for cut off.
+    (Kind::Supervisor, 913_006_935),
     // A long broadcast, whose sender died: in the simulation, a later message overtook one that was lost.
     (Kind::Ranks, 102_003_005),
     // Method double, code sum: parity encoded again after a rebuild up to rounding did not match its digests.

@@ -187,7 +187,7 @@ mod tests {
         assert_eq!((calls.due(9_000), calls.due(9_010)), (vec![0], vec![]));
         calls.fails(9_100, 0, "no route".to_owned());
         assert_eq!(calls.due(9_200), [0], "as at first");
-        calls.fails(11_500, 0, "no route".to_owned());
+        calls.fails(12_100, 0, "no route".to_owned());
         assert_eq!(calls.in_vain(|_| 3_000), [0]);
         assert_eq!(calls.in_vain(|_| 5_000), [0; 0], "nine seconds had gone before");
         calls.answers(0);

@@ -647,8 +647,8 @@ mod tests {
         assert_eq!(world.lost()[1], (80_700, 1, FaultKind::NodeGone));
     }
 
-    /// A short outage of the supervisor ends just before its first victim would be lost. The other nodes then answer one after the
-    /// other. A node that is really lost is found by the time in which others answered.
+    /// A short outage of the supervisor ends just before a node would be given up. The nodes then answer one after the other. A
+    /// node that is really lost is found by the time in which others answered.
     #[test]
     fn an_outage_that_ends_in_time_counts_against_no_node() {
         let mut world = World::new();

@@ -89,11 +89,16 @@ impl Supervisor<'_> {
             if attempt == 1 {
                 return Err(error).with_context(|| format!("cannot start {}", made.argv[0]));
             }
+            let full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
             if !std::mem::replace(&mut warned, true) {
-                let what = "the next attempt cannot be started; it is tried again";
+                let what = if full {
+                    "waiting for room on the disk to start the next attempt"
+                } else {
+                    "the next attempt cannot be started; it is tried again"
+                };
                 self.print(&format!("{dir}: {error}; {what}"));
             }
-            if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
+            if full {
                 refused_since = None;
             } else if refused_since.get_or_insert_with(Instant::now).elapsed() >= startup_timeout {
                 let why = format!(

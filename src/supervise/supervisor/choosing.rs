@@ -194,12 +194,16 @@ impl Supervisor<'_> {
             if is_known && !self.state.lost.contains(&by) {
                 continue;
             }
-            if let Some(problems) = problems {
-                self.print(&if problems.is_empty() {
-                    format!("{by} has files of the checkpoint that this run resumes from, and {node} has none")
-                } else {
-                    format!("{node} cannot be used: {}", problems.join("; "))
-                });
+            match problems {
+                Some(problems) if problems.is_empty() => {
+                    self.print(&format!("{by} has files of the checkpoint that this run resumes from, and {node} has none"));
+                }
+                // Problems of nodes were reported before the first launch.
+                Some(problems) if self.room.is_doubted => {
+                    let why = problems.join("; ");
+                    self.print(&format!("{node} cannot be used: {why}"));
+                }
+                _ => {}
             }
             if !is_known {
                 self.attempt.replaced.push(pair);

@@ -234,15 +234,16 @@ impl Nodes {
 
     /// Notes that this node answers. If no node had answered before, the time of all other nodes starts again.
     fn speaks(&mut self, now_ms: u64, node: usize, judged: &mut Vec<Judged>) {
-        let all_were_quiet = self.is_our_outage();
-        let heard_ms = self.trouble.values().map(|trouble| trouble.heard_ms).max();
+        let heard_ms = || self.trouble.values().map(|trouble| trouble.heard_ms).max();
+        let unheard_since_ms =
+            if !self.is_alone() && self.is_our_outage() { heard_ms() } else { None };
         self.trouble.remove(&node);
         if self.here.contains(&node) {
             return;
         }
         // An outage too short to be noted also counts against no node.
-        if let Some(heard_ms) = heard_ms.filter(|_| all_were_quiet && !self.is_alone()) {
-            let gap_ms = now_ms.saturating_sub(heard_ms);
+        if let Some(since_ms) = unheard_since_ms {
+            let gap_ms = now_ms.saturating_sub(since_ms);
             for trouble in self.trouble.values_mut() {
                 trouble.heard_ms += gap_ms;
                 trouble.closed_ms = trouble.closed_ms.map(|closed_ms| closed_ms + gap_ms);

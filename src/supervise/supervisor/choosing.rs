@@ -19,6 +19,9 @@ use crate::supervise::talk::progress::Progress;
 use crate::supervise::talk::wire::Storage;
 use crate::supervise::tell::status::Activity;
 
+/// Words for a node that the command of a resumed run does not name.
+pub const UNNAMED: &str = "this command does not name the node";
+
 impl Supervisor<'_> {
     /// Returns whether a node has ranks.
     pub(super) fn is_placed(&self, name: &str) -> bool {
@@ -80,8 +83,7 @@ impl Supervisor<'_> {
         let unnamed = self
             .cluster
             .those(|node| node.lost.is_none() && !named.contains(node.host.name.as_str()));
-        let why = "this command does not name the node";
-        self.lose_all(unnamed.into_iter().map(|at| (at, why.to_owned())))
+        self.lose_all(unnamed.into_iter().map(|at| (at, UNNAMED.to_owned())))
     }
 
     /// Chooses the nodes of the next attempt, and waits for a node if the settings allow it.

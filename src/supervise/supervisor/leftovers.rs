@@ -27,6 +27,9 @@ struct Cleared {
     left_bytes: u64,
 }
 
+/// Words for a node that has not removed the run's memory.
+pub const ASKED_IN_VAIN: &str = "it was asked to remove memory, and does not answer";
+
 impl Supervisor<'_> {
     /// Removes useless memory of the run from lost nodes that answer again and are to take ranks. Returns false if a node did not
     /// do so and is lost again.
@@ -66,7 +69,7 @@ impl Supervisor<'_> {
                     self.note(Event::MemoryRemoved { node, bytes: freed_bytes })?;
                 }
                 None if enough(self) => {}
-                None => self.lose(at, "it was asked to remove memory, and does not answer")?,
+                None => self.lose(at, ASKED_IN_VAIN)?,
             }
         }
         Ok(done)

@@ -23,8 +23,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+pub use self::choosing::UNNAMED;
 use self::contact::Contact;
 use self::halting::{Halt, Requests};
+pub use self::leftovers::ASKED_IN_VAIN;
 use self::opening::Run;
 pub use self::settings::{Benchmark, Settings};
 use self::telling::Display;

@@ -14,6 +14,7 @@ use crate::supervise::remember::folder::Folder;
 use crate::supervise::start::in_place::{FROM_SCRATCH, Gone, Notice, from_boundary};
 use crate::supervise::start::job::Announcement;
 use crate::supervise::start::trial::{self, NUMBER as TRIAL};
+use crate::supervise::supervisor::{ASKED_IN_VAIN, UNNAMED};
 use crate::supervise::talk::progress::{Doing, Progress};
 use crate::supervise::talk::wire::{Beat, Free, Which};
 
@@ -231,13 +232,6 @@ impl Attempt {
     }
 }
 
-/// Text that the reason for giving a node up contains in one case: the node was lost, answered, and was lost again before it
-/// was judged.
-const ASKED_IN_VAIN: &str = "asked to remove memory";
-
-/// Text of the reason for giving up a node that the new command does not name.
-const UNNAMED: &str = "this command does not name the node";
-
 /// Real state of all nodes and of the job.
 #[derive(Debug)]
 pub(super) struct Site {
@@ -388,6 +382,7 @@ impl Site {
         let is_spare = !self.attempt.as_ref().is_some_and(runs);
         let in_outage = is_spare && judged_ms <= Evidence::end_of(self.outage_end_ms);
         if !self.evidence.has_held(node, judged_ms, self.now_ms)
+            // After the request to remove memory, the node may have answered and been lost again.
             && !((begins || why.contains(ASKED_IN_VAIN)) && self.evidence.has_held_since(node, 0))
             && !(begins && in_outage)
             // The memory of a node that was started again is gone, whenever that is noticed.
